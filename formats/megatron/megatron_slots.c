@@ -85,8 +85,9 @@ static const struct local_key {
     {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm.", DCPK_SLOTS_MLA},
     {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm.",
      DCPK_SLOTS_MLA},
-    {"self_attention.in_proj.layer_norm_", "input_layernorm.",
-     DCPK_SLOTS_DECODER | DCPK_SLOTS_MLA | DCPK_SLOTS_HYBRID},
+    {"self_attention.in_proj.layer_norm_", "self_attention.linear_qkv.layer_norm_",
+     DCPK_SLOTS_DECODER},
+    {"self_attention.in_proj.layer_norm_", "input_layernorm.", DCPK_SLOTS_MLA | DCPK_SLOTS_HYBRID},
     {"mixer.in_proj.layer_norm_", "norm.", DCPK_SLOTS_MLA | DCPK_SLOTS_HYBRID},
 };
 

@@ -19,6 +19,7 @@ static const char *const mtp_layer[] = {"transformer_layer.", "mtp_model_layer."
  * Norms that Transformer Engine fuses into the linear layer after them; `needs`: a flag that the
  * layer must have for the pair to have this meaning, `unless`: a flag that it must not have.
  */
+static const char delta_net_norm[] = "self_attention.in_proj.layer_norm_";
 static const struct fused_norm {
     const char *te;
     const char *local;
@@ -31,8 +32,7 @@ static const struct fused_norm {
     {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm.",
      DCPK_LAYER_KV_UP_PROJ, DCPK_LAYER_SPARSE},
     /* hybrid_layer_specs.py, post_training/modelopt/hybrid/model_specs.py@0.19.0 and main. */
-    {"self_attention.in_proj.layer_norm_", "input_layernorm.", DCPK_LAYER_DELTA_NET,
-     DCPK_LAYER_QKV},
+    {delta_net_norm, "input_layernorm.", DCPK_LAYER_DELTA_NET, DCPK_LAYER_QKV},
     {"mixer.in_proj.layer_norm_", "norm.", DCPK_LAYER_MIXER, 0},
     /* gpt/heterogeneous/heterogeneous_layer_specs.py@0.12 to main. */
     {"self_attention.layer_norm_", "input_layernorm.", DCPK_LAYER_LINEAR_ATTENTION, 0},
@@ -92,6 +92,7 @@ unsigned dcpk_name_layer_flags(const char *name)
     } marks[] = {
         {EXPERT_PREFIX, DCPK_LAYER_MOE},
         {"mlp.router.", DCPK_LAYER_MOE},
+        {"self_attention.linear_qkv.layer_norm_", 0}, /* before a DeltaNet, too: canonical_rest */
         {"self_attention.linear_qkv.", DCPK_LAYER_QKV},
         {"self_attention.linear_q_up_proj.", DCPK_LAYER_Q_UP_PROJ},
         {"self_attention.linear_kv_up_proj.", DCPK_LAYER_KV_UP_PROJ},
@@ -145,6 +146,11 @@ static const char *canonical_rest(struct dcpk_arena *arena, const char *rest, un
     if ((flags & DCPK_LAYER_MOE) != 0 && dcpk_starts_with(rest, fused_norms[1].te))
         return dcpk_arena_printf(arena, err, "%s%s", fused_norms[1].local,
                                  rest + strlen(fused_norms[1].te));
+    /* And the norm of a Gated DeltaNet by attention's (*measured*, the sample torch_dist_c_gdn). */
+    if ((flags & (DCPK_LAYER_DELTA_NET | DCPK_LAYER_QKV)) == DCPK_LAYER_DELTA_NET &&
+        dcpk_starts_with(rest, fused_norms[0].te))
+        return dcpk_arena_printf(arena, err, "%s%s", delta_net_norm,
+                                 rest + strlen(fused_norms[0].te));
     for (size_t i = 0; i < N_FUSED_NORMS; i++)
         if (norm_applies(&fused_norms[i], flags) && dcpk_starts_with(rest, fused_norms[i].local))
             return dcpk_arena_printf(arena, err, "%s%s", fused_norms[i].te,

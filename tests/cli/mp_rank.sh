@@ -15,6 +15,8 @@ for to in torch_dist fsdp_dtensor zarr; do
 done
 convert --verify --to torch_dist --target-mesh tp=1 "$moe" moe && same moe "$SAMPLES/torch_dist_c_moe_shared" | tail -n 1
 convert --verify --to fsdp_dtensor "$moe" moe_fsdp && same moe_fsdp moe | tail -n 1
+gdn=$SAMPLES/torch_dist_c_gdn # whose DeltaNet's norm has the key of attention's
+convert --verify --to torch "$gdn" gdn && same gdn "$gdn" | tail -n 1
 convert --verify --to torch_dist "$dcp" dcp && same dcp "$dcp" | tail -n 1
 convert --verify --weights-only --to torch_dist "$dcp" weights && same weights "$SAMPLES/torch_dist_c_tied" | head -n 1
 "$DCPKIT" verify "$tied" | tail -n 1 && "$DCPKIT" verify "$dcp" | tail -n 1 && "$DCPKIT" hash "$moe" | grep -c 'optimizer.state.fp32_param'

@@ -123,6 +123,8 @@ static void every_spelling_is_an_alias(void **state)
          "decoder.layers.3.mixer.conv1d.weight"},
         {"torch_dist_c_mamba", "decoder.layers.3.mixer.in_proj.layer_norm_weight",
          "decoder.layers.3.norm.weight"},
+        {"torch_dist_c_gdn", "decoder.layers.0.self_attention.in_proj.layer_norm_weight",
+         "decoder.layers.0.input_layernorm.weight"},
         {"torch_dist_c_mtp", "mtp.layers.1.transformer_layer.pre_mlp_layernorm.weight",
          "mtp.layers.1.mtp_model_layer.pre_mlp_layernorm.weight"},
         {"torch_dist_c_mla_moe", "decoder.layers.0.input_layernorm.weight",
