@@ -81,9 +81,10 @@ static const struct dcpk_mark marks[] = {
     {DCPK_MARK_PART, "shard-", DCPK_SAFETENSORS_ENDING,
      "its files are parts of tensors, which torch's HuggingFaceStorageWriter saved, and are not "
      "read: join them with torch's consolidate_safetensors_files"},
-    {DCPK_MARK_PART, "", DCPK_SAFETENSORS_ENDING,
+    {DCPK_MARK_PART, "model-", DCPK_SAFETENSORS_ENDING,
      "its files have lost their " DCPK_SAFETENSORS_INDEX ": the copy is not whole; one file can be "
      "given by its own path"},
+    {DCPK_MARK_PART, "", DCPK_SAFETENSORS_ENDING, NULL},
     {DCPK_MARK_OTHER, "pytorch_model", ".bin",
      "it is a Hugging Face model in pickles, which are not read: save it as safetensors first"},
     {0},

@@ -397,6 +397,19 @@ static void hint_inside(struct dcpk_store *store, const struct dcpk_format *cons
                               inside.checkpoints[i]);
 }
 
+/* Names a file that is a checkpoint by itself; nothing where there is none. */
+static void hint_file(const struct dcpk_format *const *formats, const struct file_names *names,
+                      char text[DCPK_FOREIGN_BYTES])
+{
+    for (; *formats != NULL; formats++)
+        for (size_t i = 0; (*formats)->file_ending != NULL && i < names->n; i++)
+            if (dcpk_ends_with(names->list[i], (*formats)->file_ending)) {
+                snprintf(text, DCPK_FOREIGN_BYTES, "; give one of its files, such as '%.200s'",
+                         names->list[i]);
+                return;
+            }
+}
+
 const char *dcpk_foreign_hint(struct dcpk_store *store, const struct dcpk_format *const *formats,
                               char text[DCPK_FOREIGN_BYTES])
 {
@@ -420,6 +433,8 @@ const char *dcpk_foreign_hint(struct dcpk_store *store, const struct dcpk_format
         snprintf(text, DCPK_FOREIGN_BYTES, "; %s", sign);
     else
         hint_inside(store, formats, &(struct file_names){names, n}, text);
+    if (text[0] == '\0')
+        hint_file(formats, &(struct file_names){names, n}, text);
     dcpk_free(names);
     return text;
 }

@@ -14,6 +14,10 @@ refuses "the folder above" 3 "; give a folder in it, such as 'run'" inspect abov
 refuses "Megatron's old format, empty" 3 "opening 'legacy/iter_0000010': reading 'mp_rank_00/model_optim_rng.pt'" inspect legacy
 refuses "Megatron's old format, rank" 3 "it is the folder of one rank of Megatron's format torch: give the folder above it" inspect legacy/iter_0000010/mp_rank_00
 refuses "Hugging Face without its index" 3 "; its files have lost their model.safetensors.index.json" inspect hf
+mkdir named && touch named/merged.safetensors
+mkdir -p beside/base && touch beside/logits.safetensors beside/base/model.safetensors
+refuses "a model in a folder, and a file" 3 "run folder; give a folder in it, such as 'base'$" inspect beside
+refuses "a file alone" 3 "run folder; give one of its files, such as 'merged.safetensors'$" inspect named
 mkdir parts && touch parts/shard-0000{1,2}-model-00001-of-00001.safetensors
 refuses "shards of HuggingFaceStorageWriter" 3 "; its files are parts of tensors, which .* join them with" inspect parts
 refuses "verl's shards alone" 3 "; it has shards of FSDP and no fsdp_config.json, which verl and SkyRL write last" inspect shards
