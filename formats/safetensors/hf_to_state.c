@@ -302,6 +302,28 @@ static void note_decay(const struct dcpk_model *model)
                                   n, decay);
 }
 
+/* torch's Adam, which is not AdamW: MC/optimizer/optimizer_config.py@0.15.0 to main have a setting
+ * for it, and megatron/training has no flag. */
+static void note_coupled_decay(const struct dcpk_model *model)
+{
+    for (size_t g = 0; g < model->n_groups; g++) {
+        bool is_decoupled = true;
+        double decay = 0;
+
+        (void)dcpk_value_as_bool(dcpk_value_get(model->groups[g], "decoupled_weight_decay"),
+                                 &is_decoupled);
+        (void)dcpk_value_as_float(dcpk_value_get(model->groups[g], "weight_decay"), &decay);
+        if (is_decoupled || decay <= 0)
+            continue;
+        dcpk_checkpoint_note_once(model->ckpt,
+                                  "the trainer's Adam adds its weight decay of %g to gradients; "
+                                  "Megatron's is AdamW, unless the run sets decoupled_weight_decay "
+                                  "of OptimizerConfig to False",
+                                  decay);
+        return;
+    }
+}
+
 static dcpk_status put_groups(struct grouping *g, struct dcpk_error *err)
 {
     for (uint32_t i = 0; i < g->m->model->n_params; i++) {
@@ -316,8 +338,10 @@ static dcpk_status put_groups(struct grouping *g, struct dcpk_error *err)
         if (param_put_group(g, i, g->groups[group], err))
             return err->status;
     }
-    if ((g->m->model->flags & DCPK_MODEL_OF_FAMILY) == 0)
+    if ((g->m->model->flags & DCPK_MODEL_OF_FAMILY) == 0) {
         note_decay(g->m->model);
+        note_coupled_decay(g->m->model);
+    }
     return DCPK_OK;
 }
 

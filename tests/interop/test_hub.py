@@ -264,6 +264,11 @@ class Hub(unittest.TestCase):
             self.assertEqual(code, 3, said)
             self.assertRegex(" ".join(said.split()), f"the optimizer is {words}: Megatron would .*--weights-only")
             shutil.rmtree(folder)
+        for make, is_noted in ((optim.Adam, True), (optim.AdamW, False)):
+            folder = self.save_trained("adam", lambda params, make=make: make(params, weight_decay=0.5))
+            said = dcpkit("convert", "--dry-run", "--to", "torch_dist", *config, folder, self.at("none"))
+            self.assertEqual("Adam adds its weight decay of 0.5 to gradients" in " ".join(said.split()), is_noted, said)
+            shutil.rmtree(folder)
 
     def test_tensors_of_groups(self):
         """A learning rate that is a tensor, as fused optimizers may have it, goes on as a number."""
