@@ -32,11 +32,11 @@ extern const struct dcpk_format_reader dcpk_dcp_reader;
 dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                  dcpk_take_record *take, void *context, struct dcpk_error *err);
 /*
- * Files "__0_<n>.distcp" of at most 8 GiB; objects first, then chunks in their order; items of 1
- * MiB or more start at a multiple of 4096. Then .metadata with every key of every tensor and object
- * (form of torch 2.4 and later, planner_data 1-tuples), written ahead and hidden, shown by finish.
- * The output's form is a dcpk_dcp_info: whether there is planner_data, and mcore_data also where no
- * tensor is flattened (NULL: planner_data alone).
+ * Files "__0_<n>.distcp" of a 16th of the data, 256 MiB to 8 GiB; objects first, then chunks in
+ * their order; items of 1 MiB or more start at a multiple of 4096. Then .metadata with every key of
+ * every tensor and object (form of torch 2.4 and later, planner_data 1-tuples), written ahead and
+ * hidden, shown by finish. The output's form is a dcpk_dcp_info: whether there is planner_data, and
+ * mcore_data also where no tensor is flattened (NULL: planner_data alone).
  */
 extern const struct dcpk_format_writer dcpk_dcp_writer;
 /* For checkpoints whose state is a dcpk_dcp_info. */

@@ -69,9 +69,9 @@ struct dcpk_writing {
     struct dcpk_box_tree **trees; /* of the pieces of tensors that have many, else NULL */
     struct dcpk_entry *entries;   /* of the run under way */
     size_t n_entries, entries_capacity;
-    uint64_t n_tasks;
-    bool is_ahead;         /* the early part of the metadata is written, or there is none */
-    pthread_mutex_t mutex; /* of the three below and the entries' slabs */
+    uint64_t n_tasks, n_streams; /* of the run under way, see dcpk_write_spread */
+    bool is_ahead;               /* the early part of the metadata is written, or there is none */
+    pthread_mutex_t mutex;       /* of the three below and the entries' slabs */
     struct dcpk_open_file *files;
     struct dcpk_unit_state *states; /* of units.n units */
     struct dcpk_keeping keeping;
@@ -130,6 +130,12 @@ void dcpk_write_note_done(struct dcpk_writing *w, size_t unit);
 /* True if it is this thread's turn to commit; it must then commit. Under the lock. */
 bool dcpk_write_commit_is_due(struct dcpk_writing *w);
 dcpk_status dcpk_write_commit(struct dcpk_writing *w, struct dcpk_error *err);
+/*
+ * The task that is handed out as number i of n_tasks: tasks are n_streams rows that follow each
+ * other, and are handed out by turns from all of them, so that threads write into files of their
+ * own. Writes into one file wait for each other.
+ */
+uint64_t dcpk_write_spread(const struct dcpk_writing *w, uint64_t i);
 /* A dcpk_task over a dcpk_writing. */
 dcpk_status dcpk_write_task(void *writing, int worker, uint64_t task, struct dcpk_error *err);
 

@@ -211,6 +211,13 @@ static struct dcpk_entry *find_entry(const struct dcpk_writing *w, uint64_t task
     return &all[dcpk_find_last(&all->first_task, sizeof *all, w->n_entries, task)];
 }
 
+uint64_t dcpk_write_spread(const struct dcpk_writing *w, uint64_t i)
+{
+    const uint64_t stream = i % w->n_streams, longer = w->n_tasks % w->n_streams;
+
+    return stream * (w->n_tasks / w->n_streams) + dcpk_min_u64(stream, longer) + i / w->n_streams;
+}
+
 /*
  * Let the system read what the task after the next one of each thread wants, while this one works.
  */
@@ -253,7 +260,7 @@ dcpk_status dcpk_write_task(void *writing, int worker_number, uint64_t task, str
     st = dcpk_write_open(w, dcpk_unit_file(&w->units, entry->unit), &sink, err);
     if (st != DCPK_OK)
         return st;
-    advise_task(w, task + (uint64_t)w->exec->n_threads);
+    advise_task(w, task + (uint64_t)w->exec->n_threads / w->n_streams);
     if (entry->n_batch > 0)
         st = write_batch(w, worker, entry, sink, err);
     else

@@ -7,6 +7,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/cursor.h"
 #include "lib/base/digest.h"
+#include "lib/base/order.h"
 #include "lib/exec/pool.h"
 #include "lib/write/write_priv.h"
 
@@ -110,7 +111,7 @@ static dcpk_status run_task(void *writing, int worker, uint64_t task, struct dcp
 {
     if (task == 0)
         return write_ahead(writing, err);
-    return dcpk_write_task(writing, worker, task - 1, err);
+    return dcpk_write_task(writing, worker, dcpk_write_spread(writing, task - 1), err);
 }
 
 dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
@@ -118,6 +119,7 @@ dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
 {
     if (dcpk_write_prepare(w, first, last, err) != DCPK_OK)
         return err->status;
+    w->n_streams = dcpk_min_u64((uint64_t)w->exec->n_threads, dcpk_max_u64(w->out->n_files, 1));
     return dcpk_pool_run(w->exec->n_threads, 1 + w->n_tasks, run_task, w, err);
 }
 
