@@ -4,6 +4,7 @@
 #ifndef DCPK_LIB_BASE_ORDER_H
 #define DCPK_LIB_BASE_ORDER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -41,6 +42,17 @@ static inline int dcpk_compare_i64s(const int64_t *a, const int64_t *b, size_t n
         if (a[i] != b[i])
             return DCPK_THREE_WAY(a[i], b[i]);
     return 0;
+}
+
+/*
+ * A step of a search by halves for the first of the numbers [low, high) that a condition is true
+ * of, and it is true of all after it: *i is the number to test, and becomes `high` if it is, else
+ * *i + 1 becomes `low`. False when low is found.
+ */
+static inline bool dcpk_bisect(size_t low, size_t high, size_t *i)
+{
+    *i = low + (high - low) / 2;
+    return low < high;
 }
 
 /* The place of the last of n numbers that is not above `value`. The first one is not; they ascend,

@@ -4,6 +4,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run_names.h"
@@ -35,14 +36,11 @@ static size_t lower_bound(const struct dcpk_run_files *files, const char *text, 
 {
     size_t low = 0, high = files->n;
 
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-
-        if (strncmp(files->names[middle], text, n) < 0)
-            low = middle + 1;
+    for (size_t i; dcpk_bisect(low, high, &i);)
+        if (strncmp(files->names[i], text, n) < 0)
+            low = i + 1;
         else
-            high = middle;
-    }
+            high = i;
     return low;
 }
 

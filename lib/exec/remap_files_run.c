@@ -67,14 +67,11 @@ static size_t find_range(const struct dcpk_remap_files *files, size_t stage, uin
 
     if (stage + 1 < files->n_stages)
         high = files->stages[stage + 1].first_range;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-
-        if (files->ranges[middle].at + files->ranges[middle].n_bytes <= at)
-            low = middle + 1;
+    for (size_t i; dcpk_bisect(low, high, &i);)
+        if (files->ranges[i].at + files->ranges[i].n_bytes <= at)
+            low = i + 1;
         else
-            high = middle;
-    }
+            high = i;
     return low;
 }
 

@@ -245,14 +245,11 @@ static const struct dcpk_remap_part *round_parts(const struct dcpk_remap_stream 
 {
     size_t low = 0, high = stream->n_parts;
 
-    while (low < high) { /* the first part of the round */
-        const size_t middle = low + (high - low) / 2;
-
-        if (stream->parts[middle].round < round)
-            low = middle + 1;
+    for (size_t i; dcpk_bisect(low, high, &i);) /* the first part of the round */
+        if (stream->parts[i].round < round)
+            low = i + 1;
         else
-            high = middle;
-    }
+            high = i;
     while (high < stream->n_parts && stream->parts[high].round == round)
         high++;
     *n = high - low;

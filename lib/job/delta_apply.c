@@ -338,10 +338,8 @@ static dcpk_status applying_check(struct applying *a, struct dcpk_error *err)
         return err->status;
     a->records = dcpk_arena_alloc(a->index.arena,
                                   DCPK_DELTA_MAX_RECORDS * (size_t)DCPK_DELTA_RECORD_BYTES, err);
-    if (a->records == NULL)
-        return err->status;
     a->steps = dcpk_arena_array(a->index.arena, DCPK_DELTA_MAX_RECORDS, sizeof *a->steps, err);
-    if (a->steps == NULL)
+    if (a->records == NULL || a->steps == NULL)
         return err->status;
     st = take_parts(a, err);
     if (st == DCPK_OK)

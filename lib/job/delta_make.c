@@ -103,10 +103,8 @@ static dcpk_status side_init(struct side *s, struct dcpk_checkpoint *ckpt, struc
     if (dcpk_delta_list(ckpt->store, &s->arena, &s->files, &s->n_files, err) != DCPK_OK)
         return err->status;
     s->sources = dcpk_arena_array(s->arena, s->n_files, sizeof *s->sources, err);
-    if (s->sources == NULL)
-        return err->status;
     s->numbers = dcpk_arena_array(s->arena, ckpt->n_files, sizeof *s->numbers, err);
-    if (s->numbers == NULL)
+    if (s->sources == NULL || s->numbers == NULL)
         return err->status;
     for (size_t i = 0; i < s->n_files; i++)
         if (check_depth(s->files[i].name, err) ||
@@ -473,10 +471,8 @@ static dcpk_status making_init(struct making *m, struct dcpk_error *err)
     m->part_bytes = dcpk_min_u64(dcpk_exec_memory_bytes(env) / 4, PART_BYTES);
     m->n_slots = SLOTS_A_THREAD * (size_t)m->crew.n_threads;
     m->slots = dcpk_alloc_array(m->n_slots, sizeof *m->slots, err);
-    if (m->slots == NULL)
-        return err->status;
     m->stored = dcpk_alloc_aligned(4096, m->n_slots * DCPK_DELTA_SPAN_BYTES, err);
-    if (m->stored == NULL)
+    if (m->slots == NULL || m->stored == NULL)
         return err->status;
     for (size_t i = 0; i < m->n_slots; i++)
         m->slots[i].stored = m->stored + i * DCPK_DELTA_SPAN_BYTES;

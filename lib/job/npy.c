@@ -218,10 +218,8 @@ static dcpk_status npy_take_buffers(struct npy_writing *w, struct dcpk_error *er
     const size_t n_elems = DCPK_NPY_BLOCK_BYTES / dcpk_dtype_bytes(w->view->dtype);
 
     w->block = dcpk_alloc(DCPK_NPY_BLOCK_BYTES, err);
-    if (w->block == NULL)
-        return err->status;
     w->elems = dcpk_alloc(DCPK_NPY_BLOCK_BYTES, err);
-    if (w->elems == NULL)
+    if (w->block == NULL || w->elems == NULL)
         return err->status;
     if (is_wide(w->view->dtype, w->options->flags)) {
         w->wide = dcpk_alloc_array(n_elems, dcpk_dtype_bytes(DCPK_F32), err);

@@ -133,14 +133,11 @@ static size_t find_takings(const struct renamer *r, uint32_t src)
 {
     size_t low = 0, high = r->n_takings;
 
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-
-        if (r->takings[middle].src < src)
-            low = middle + 1;
+    for (size_t i; dcpk_bisect(low, high, &i);)
+        if (r->takings[i].src < src)
+            low = i + 1;
         else
-            high = middle;
-    }
+            high = i;
     return low;
 }
 

@@ -223,10 +223,8 @@ static dcpk_status side_build(struct remap_planner *p, const struct dcpk_shard *
 
     side->shards = shards;
     side->first = dcpk_arena_array(p->scratch, n_tensors + 2, sizeof *side->first, err);
-    if (side->first == NULL)
-        return err->status;
     side->items = dcpk_arena_array(p->scratch, n, sizeof *side->items, err);
-    if (side->items == NULL)
+    if (side->first == NULL || side->items == NULL)
         return err->status;
     for (size_t i = 0; i < n; i++)
         if (tensor[i] != UNWANTED && !dcpk_shard_is_empty(&shards[i]))

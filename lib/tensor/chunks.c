@@ -37,10 +37,8 @@ dcpk_status dcpk_block_chunks(const int64_t *shape, int rank, const int64_t *ste
     for (int a = 0; a < rank; a++)
         n_chunks = n_elems == 0 ? 0 : n_chunks * count_blocks(shape[a], step[a]);
     spans = dcpk_arena_array(arena, (size_t)n_chunks, sizeof *spans, err);
-    if (spans == NULL)
-        return err->status;
     numbers = dcpk_arena_array(arena, (size_t)n_chunks, width * sizeof *numbers, err);
-    if (numbers == NULL)
+    if (spans == NULL || numbers == NULL)
         return err->status;
     for (int64_t i = 0; i < n_chunks; i++) {
         spans[i] = numbers + (size_t)i * width;

@@ -87,14 +87,11 @@ static size_t first_reaching(const struct dcpk_chunk_rows *rows, uint32_t t, int
     const struct dcpk_tensor *tensor = &rows->ckpt->tensors[t];
     size_t low = tensor->first_chunk, high = tensor->first_chunk + tensor->n_chunks;
 
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-
-        if (rows->list[middle].row <= row - rows->most[t])
-            low = middle + 1;
+    for (size_t i; dcpk_bisect(low, high, &i);)
+        if (rows->list[i].row <= row - rows->most[t])
+            low = i + 1;
         else
-            high = middle;
-    }
+            high = i;
     return low;
 }
 
