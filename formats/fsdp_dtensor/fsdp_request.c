@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fsdp_request.c - what Megatron-FSDP's loaders ask for: tables by release, Adam and layer spec
- * (FORMAT.md 4, 5, 7 and 9). */
+/* fsdp_request.c - lists the requests of Megatron-FSDP's loaders, from tables by release, Adam and
+ * layer spec (FORMAT.md 4, 5, 7 and 9). */
 #include <inttypes.h>
 #include <string.h>
 

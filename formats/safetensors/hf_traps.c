@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_traps.c - where both sides take the same weights and configuration, and compute different
- * things (MAPS.md, "traps"); the flags that a run needs. */
+/* hf_traps.c - remarks on models that both sides load and compute differently (MAPS.md, "traps"),
+ * and on the flags that a run needs. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

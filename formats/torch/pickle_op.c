@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_op.c - what each opcode of a pickle does: a stack, marks and a memo. It calls nothing. */
+/* pickle_op.c - runs the opcodes of a pickle on a stack, marks and a memo. It calls nothing. */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>

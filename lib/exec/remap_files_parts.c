@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_files_parts.c - what the targets of a team want of the files: views crossed with chunks,
- * cut into parts, and dealt to its ranks by bytes. */
+/* remap_files_parts.c - finds the parts of the files that the targets of a team want: crosses views
+ * with chunks, cuts them into parts, and deals these to its ranks by bytes. */
 /*
  *   view --pieces--> boxes of stored tensors --chunk index--> chunks --slabs of a slice--> parts
  *   parts in the order of their files, the first share of bytes to the first rank, ...

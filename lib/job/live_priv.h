@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* live_priv.h - how a scheme of names in memory lists the parameters of a rank. */
+/* live_priv.h - lists the parameters of a rank under the names of a scheme. */
 #ifndef DCPK_LIB_JOB_LIVE_PRIV_H
 #define DCPK_LIB_JOB_LIVE_PRIV_H
 

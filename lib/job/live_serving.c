@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* live_serving.c - what vLLM and SGLang have on a rank, made of the tensors of Hugging Face's
+/* live_serving.c - makes the tensors of a rank of vLLM or SGLang from those of Hugging Face's
  * files. */
 /*
  * With more ranks than key heads each of these is on several ranks. Experts: vLLM spreads them over

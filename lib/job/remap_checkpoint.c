@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_checkpoint.c - what a process knows of a remap: the model, two layouts, the files'
+/* remap_checkpoint.c - a process's part of a remap: the model, two layouts, the files'
  * fingerprints. */
 #include "lib/job/remap_checkpoint.h"
 

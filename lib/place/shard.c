@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard.c - where shards lie, and lists of them as bytes. */
+/* shard.c - addresses of shards, and lists of them as bytes. */
 /*
  * A list, everything aligned to 8 bytes, in the byte order of the machine:
  *

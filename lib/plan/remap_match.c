@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_match.c - which sources fill a target: replicas chosen, gaps found. */
+/* remap_match.c - finds the sources that fill a target: chooses replicas, finds gaps. */
 /*
  * The sources that meet a target are clipped to it. Mostly the distinct clips are apart and fill
  * the target; those that are equal are replicas, of which one is taken:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swiglu.c - which first linear layers of MLPs hold gate and up rows: by args, by the user's word,
- * by their rows. */
+/* swiglu.c - finds the first linear layers of MLPs that hold gate and up rows: by args, by the
+ * user's word, by their rows. */
 #include <inttypes.h>
 #include <string.h>
 
