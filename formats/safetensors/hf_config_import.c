@@ -462,6 +462,16 @@ static bool names_architecture(const struct dcpk_hf_map *map, const struct dcpk_
     return false;
 }
 
+/* A critic or reward model: the body of a family under another head. */
+static bool is_classifier(const struct dcpk_json *list)
+{
+    const char *name = NULL;
+
+    if (list != NULL && dcpk_json_kind(list) == DCPK_JSON_ARRAY)
+        name = dcpk_json_string(dcpk_json_first(list));
+    return name != NULL && dcpk_ends_with(name, "Classification");
+}
+
 static bool names_type(const struct dcpk_hf_map *map, const char *model_type)
 {
     for (size_t i = 0; i < map->n_other_types; i++)
@@ -557,7 +567,7 @@ dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char 
                          "builds the model by 'model_type', '%.60s': write '%s' there, or the "
                          "class of that type",
                          found->family, model_type, found->model_type);
-    if (found == NULL)
+    if (found == NULL || (maps->any != NULL && is_classifier(classes)))
         found = maps->any;
     if (found == NULL) {
         char what[320], why[140];

@@ -137,9 +137,9 @@ const char *dcpk_hf_name_in(const char *key, const char *name);
  * Finds the names in a checkpoint of a trainer: a key without wrappers (dcpk_hf_unwrap) and without
  * the prefix of all keys of the model. That is what stands before `embedding`, a name of the map,
  * in the one key that ends so (embedding NULL, for a model without a map: the modules that all keys
- * begin with, if lm_head.weight is next after them); given.model_prefix decides where it is set.
- * Tensors that are not below it are not of the model. Errors: DCPK_EMISMATCH where no key ends so,
- * DCPK_EUNSUPPORTED where several do, or two keys have one name, with those keys.
+ * begin with, if lm_head.weight or score.weight is next after them); given.model_prefix decides
+ * where it is set. Tensors that are not below it are not of the model. Errors: DCPK_EMISMATCH where
+ * no key ends so, DCPK_EUNSUPPORTED where several do, or two keys have one name, with those keys.
  */
 dcpk_status dcpk_hf_names_find(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const char *embedding, struct dcpk_hf_names *names,

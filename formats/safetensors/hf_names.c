@@ -176,11 +176,11 @@ static bool is_of_run(const char *name)
 static dcpk_status find_any_prefix(struct naming *n, struct dcpk_arena *arena,
                                    struct dcpk_error *err)
 {
-    const char *first = NULL, *head = NULL;
-    size_t n_same = 0;
+    const char *first = NULL;
+    size_t n_same = 0, n_head = SIZE_MAX; /* bytes before the output layer */
 
     for (size_t t = 0; t < n->ckpt->n_tensors; t++) {
-        const char *name = n->list[t];
+        const char *name = n->list[t], *head;
         size_t i = 0, n_dot = 0;
 
         if (name == NULL || is_of_run(name))
@@ -193,16 +193,18 @@ static dcpk_status find_any_prefix(struct naming *n, struct dcpk_arena *arena,
             if (name[i] == '.')
                 n_dot = i + 1;
         n_same = n_dot;
-        if (head == NULL || strlen(name) < strlen(head))
-            head = dcpk_hf_name_in(name, "lm_head.weight") != NULL ? name : head;
+        head = dcpk_hf_name_in(name, "lm_head.weight");
+        if (head == NULL) /* of a critic or reward model */
+            head = dcpk_hf_name_in(name, "score.weight");
+        if (head != NULL && (size_t)(head - name) < n_head)
+            n_head = (size_t)(head - name);
     }
     n->prefix = dcpk_arena_strndup(arena, dcpk_text_or(first, ""), n_same, err);
-    if (n->prefix == NULL || n_same == 0 ||
-        (head != NULL && strlen(head) == n_same + strlen("lm_head.weight")))
+    if (n->prefix == NULL || n_same == 0 || n_head == n_same)
         return err->status;
     return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_PREFIX,
-                         "all keys begin with '%s', without an lm_head.weight next: it may be a "
-                         "prefix, or the model's own name",
+                         "all keys begin with '%s', without an lm_head.weight or score.weight "
+                         "next: it may be a prefix, or the model's own name",
                          n->prefix);
 }
 

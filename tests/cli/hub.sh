@@ -35,6 +35,11 @@ convert --quiet --to dcp_hf --output-model-weight-prefix x.model --output-optimi
 "$DCPKIT" modify-state-dict --quiet --op 'rename ^model.norm.weight$ step_size.w' --op 'rename ^lm_head.weight optimal.w' plain release && mv release odd
 refuses "keys that begin as others" 3 "'step_size.w'" convert --to huggingface odd out
 
+# A critic has another head: everything keeps its name.
+"$DCPKIT" modify-state-dict --quiet --op 'rename ^lm_head score' plain release && mv release critic && sed 's/ForCausalLM/ForTokenClassification/' plain/config.json >critic/config.json
+refuses "a critic" 3 "no rule takes 'score.weight'; convert's option keep-other would keep" convert --to hf critic out
+convert --quiet --verify --keep-other --to dcp --layout x. critic critic2 && convert --quiet --verify --keep-other --to hf critic2 critic3 && keys critic3 | grep score
+
 refuses "no layout" 2 '--to dcp needs --layout' convert --to dcp model out
 refuses "a layout of another format" 2 '--layout is for --to dcp, not for zarr' convert --to zarr --layout titan model out
 refuses "two prefixes" 2 'exclude each other' convert --to dcp --layout '' --output-model-weight-prefix x model out
