@@ -15,8 +15,7 @@ static const char reason_repeated[] = "repeats the embedding of the adapter, bit
 
 /* The two matrices of a module; DCPK_NO_TENSOR: not there. */
 struct lora_pair {
-    const char *module;
-    uint32_t a, b;
+    struct dcpk_lora_factors of;
     bool is_embedding;
 };
 
@@ -25,7 +24,7 @@ struct adapting {
     struct dcpk_hf_matching *m;
     struct dcpk_lora_config config;
     struct lora_pair *pairs; /* in the arena of the model */
-    size_t n_pairs, n_saved;
+    size_t n_pairs, n_merged, n_saved;
     struct dcpk_map pair_by_module;
     struct dcpk_lora_name first; /* of a checkpoint of a run: whose adapter all are of */
     uint32_t tied[2];            /* whole tensors of an embedding and an output layer that are */
@@ -67,7 +66,7 @@ static bool is_saved(const struct adapting *a, uint32_t base)
 static dcpk_status fail_shapes(const struct adapting *a, const struct lora_pair *pair,
                                uint32_t base, struct dcpk_error *err)
 {
-    const uint32_t parts[] = {pair->a, pair->b, base};
+    const uint32_t parts[] = {pair->of.a, pair->of.b, base};
     const char *before = "";
 
     dcpk_fail(err, DCPK_EMISMATCH, "the adapter does not fit its base: ");
@@ -105,6 +104,8 @@ static const char *base_name(const struct adapting *a, const char *name, struct 
 
     if (name == NULL || find_base(a, name) != DCPK_NO_TENSOR)
         return name;
+    if (find_base(a, dcpk_hf_name_in_files(a->m, name)) != DCPK_NO_TENSOR)
+        return dcpk_hf_name_in_files(a->m, name);
     for (size_t i = 0; i < rules->n && full == name; i++) {
         const char *first = rules->list[i].hf[0];
 
@@ -166,10 +167,10 @@ static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
                               struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = a->m->ckpt;
-    const char *name =
-        base_name(a, dcpk_arena_printf(a->m->model->arena, err, "%s.weight", pair->module), err);
+    const char *own = dcpk_arena_printf(a->m->model->arena, err, "%s.weight", pair->of.module);
+    const char *name = base_name(a, own, err), *module = pair->of.module;
     struct dcpk_computed how = {.scales = DCPK_NO_SCALES,
-                                .product = {.left = pair->b, .right = pair->a}};
+                                .product = {.left = pair->of.b, .right = pair->of.a}};
     const struct dcpk_tensor *left, *right;
     struct dcpk_tensor weight;
     uint32_t base;
@@ -177,10 +178,10 @@ static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
 
     if (name == NULL || check_tied(a, name, err))
         return err->status;
-    if (pair->a == DCPK_NO_TENSOR || pair->b == DCPK_NO_TENSOR)
+    if (pair->of.a == DCPK_NO_TENSOR || pair->of.b == DCPK_NO_TENSOR)
         return dcpk_fail(err, DCPK_EMISMATCH, "the adapter has lora_%c of '%s' and no lora_%c",
-                         pair->a == DCPK_NO_TENSOR ? 'B' : 'A', pair->module,
-                         pair->a == DCPK_NO_TENSOR ? 'A' : 'B');
+                         pair->of.a == DCPK_NO_TENSOR ? 'B' : 'A', pair->of.module,
+                         pair->of.a == DCPK_NO_TENSOR ? 'A' : 'B');
     base = find_base(a, name);
     if (base == DCPK_NO_TENSOR)
         return dcpk_fail(err, DCPK_EMISMATCH, "the base has no '%s', which the adapter changes",
@@ -191,21 +192,23 @@ static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
     how.product.is_turned = pair->is_embedding || is_turned(a, name);
     in = !how.product.is_turned;
     weight = ckpt->tensors[how.values];
-    left = &ckpt->tensors[pair->b];
-    right = &ckpt->tensors[pair->a];
+    left = &ckpt->tensors[pair->of.b];
+    right = &ckpt->tensors[pair->of.a];
     if (weight.rank != 2 || left->rank != 2 || right->rank != 2 || !lora_is_plain(a, how.values) ||
-        !lora_is_plain(a, pair->a) || !lora_is_plain(a, pair->b) ||
+        !lora_is_plain(a, pair->of.a) || !lora_is_plain(a, pair->of.b) ||
         right->shape[1] != weight.shape[in] || left->shape[0] != weight.shape[1 - in] ||
         left->shape[1] != right->shape[0])
         return fail_shapes(a, pair, base, err);
     if (how.product.is_turned) {
-        how.product.left = pair->a;
-        how.product.right = pair->b;
+        how.product.left = pair->of.a;
+        how.product.right = pair->of.b;
     }
     how.product.rank = right->shape[0];
     weight.dtype = DCPK_F32;
     weight.n_chunks = 0;
-    if (dcpk_lora_scale(&a->config, pair->module, how.product.rank, &how.addend, err))
+    if (dcpk_lora_targets(&a->config, own)) /* patterns are of the parameter */
+        module = own;
+    if (dcpk_lora_scale(&a->config, module, how.product.rank, &how.addend, err))
         return err->status;
     return dcpk_checkpoint_add_computed(ckpt, &weight, &how, &a->m->scaled[base].view, err);
 }
@@ -259,7 +262,7 @@ static dcpk_status saved_replace(struct adapting *a, const char *name, uint32_t 
                  t->shape[1] == b->shape[1] && t->shape[0] != b->shape[0];
     if ((!is_resized && !dcpk_shape_equal(t->shape, t->rank, b->shape, b->rank)) ||
         !lora_is_plain(a, tensor) || !lora_is_plain(a, base))
-        return fail_shapes(a, &(struct lora_pair){.a = tensor, .b = tensor}, base, err);
+        return fail_shapes(a, &(struct lora_pair){{NULL, tensor, tensor}, false}, base, err);
     if (is_resized && vocabulary_resize(a, t->shape[0], b->shape[0], err))
         return err->status;
     a->m->scaled[base].view = tensor;
@@ -322,8 +325,8 @@ static dcpk_status pair_put(struct adapting *a, const char *key, const struct dc
         return err->status;
     pair = &a->pairs[existed ? i : a->n_pairs++];
     if (!existed)
-        *pair = (struct lora_pair){module, DCPK_NO_TENSOR, DCPK_NO_TENSOR, name->is_embedding};
-    part = name->part == DCPK_LORA_A ? &pair->a : &pair->b;
+        *pair = (struct lora_pair){{module, DCPK_NO_TENSOR, DCPK_NO_TENSOR}, name->is_embedding};
+    part = name->part == DCPK_LORA_A ? &pair->of.a : &pair->of.b;
     if (*part != DCPK_NO_TENSOR)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' and '%s' are both of '%s'",
                          a->m->ckpt->tensors[*part].key, a->m->ckpt->tensors[tensor].key, module);
@@ -495,14 +498,20 @@ dcpk_status dcpk_hf_lora_merge(struct dcpk_hf_matching *m, struct dcpk_error *er
         for (int i = 0; i < 2; i++)
             if (a.tied[1 - i] == DCPK_NO_TENSOR)
                 (void)fail_tied(a.tied_names[i], err);
-    for (size_t i = 0; i < a.n_pairs && err->status == DCPK_OK; i++)
-        (void)pair_merge(&a, &a.pairs[i], err);
+    for (size_t i = 0; i < a.n_pairs && err->status == DCPK_OK; i++) {
+        size_t n_merged = 0;
+
+        if (dcpk_hf_lora_experts(m, &a.config, &a.pairs[i].of, &n_merged, err) == DCPK_OK &&
+            n_merged == 0 && pair_merge(&a, &a.pairs[i], err) == DCPK_OK)
+            n_merged = 1;
+        a.n_merged += n_merged;
+    }
     if (err->status == DCPK_OK)
         dcpk_checkpoint_note_once(
             m->ckpt,
             "the LoRA adapter in '%s' is merged: weights changed in float32 and rounded once: "
             "%zu; tensors taken from the adapter: %zu",
-            dcpk_text_or(m->ckpt->given.lora.adapter, dcpk_store_path(m->ckpt->store)), a.n_pairs,
+            dcpk_text_or(m->ckpt->given.lora.adapter, dcpk_store_path(m->ckpt->store)), a.n_merged,
             a.n_saved);
     dcpk_map_release(&a.pair_by_module);
     dcpk_lora_config_release(&a.config);

@@ -82,6 +82,22 @@ dcpk_status dcpk_hf_match_states(struct dcpk_hf_matching *m, struct dcpk_error *
  * (given.lora): `view` of m->scaled. Errors: DCPK_EMISMATCH for what does not fit together,
  * DCPK_EUNSUPPORTED for kinds of adapters that are not plain LoRA; those of reading. */
 dcpk_status dcpk_hf_lora_merge(struct dcpk_hf_matching *m, struct dcpk_error *err);
+/* lora_experts.c: the same for the two matrices of a parameter of all experts, under its name in
+ * memory, as views of the weight of each expert in the base's files. a, b: as PEFT has them,
+ * [rank * experts, in] and [out, rank * experts]. *n_merged: such weights; 0 if the module has
+ * no such parameter among the configuration's. Errors: as dcpk_hf_lora_merge. */
+struct dcpk_lora_config;
+struct dcpk_lora_factors {
+    const char *module;
+    uint32_t a, b;
+};
+dcpk_status dcpk_hf_lora_experts(struct dcpk_hf_matching *m, const struct dcpk_lora_config *config,
+                                 const struct dcpk_lora_factors *pair, size_t *n_merged,
+                                 struct dcpk_error *err);
+/* True if the configuration's target_parameters have that parameter. */
+bool dcpk_lora_targets(const struct dcpk_lora_config *config, const char *name);
+/* The name in files of a parameter that has another one in memory, or `name`. */
+const char *dcpk_hf_name_in_files(const struct dcpk_hf_matching *m, const char *name);
 /* True if tensors that no rule takes keep their names, as the caller asks for. */
 bool dcpk_hf_matching_keeps_other(const struct dcpk_hf_matching *m);
 /* The name of a stored tensor; NULL: it is not of the model. */

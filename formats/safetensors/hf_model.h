@@ -162,6 +162,9 @@ void dcpk_hf_names_leave(const struct dcpk_hf_names *names, struct dcpk_model *m
 #define DCPK_PEFT_FOLDER "lora_adapter/"     /* in the folder of its base, as of verl's merger */
 #define DCPK_PEFT_PREFIX "base_model.model." /* of every key in that file */
 #define DCPK_VERL_CONFIG "lora_train_meta.json"
+#define DCPK_LORA_TARGETS                                                                          \
+    "target_parameters" /* of experts, in that file: the last part of names                        \
+                         */
 
 /* Modules whose names match have another rank, or alpha. */
 struct dcpk_lora_pattern {

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "formats/formats.h"
 #include "formats/safetensors/hf_model.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
@@ -51,7 +52,7 @@ static bool is_one_of(const char *key, const char *const *keys, size_t n)
  * tuners/lora/config.py; further ones by the endings of their names. */
 static bool changes_kind(const char *key)
 {
-    static const char *const kinds[] = {"lora_bias", "target_parameters", "layer_replication",
+    static const char *const kinds[] = {"lora_bias", DCPK_LORA_TARGETS, "layer_replication",
                                         "trainable_token_indices", "alora_invocation_tokens"};
     static const char *const plain[] = {"use_rslora",     "eva_config",   "corda_config",
                                         "lora_ga_config", "loftq_config", "runtime_config"};
@@ -74,9 +75,14 @@ static bool changes_base(const char *init)
     return false;
 }
 
-/* of_run: the base is the one that was trained. */
-static dcpk_status lora_check_kind(const struct dcpk_json *doc, bool of_run, struct dcpk_error *err)
+/* Two kinds are known where the files have what they need: the changed base of a run that is
+ * merged, and the nested names of experts' matrices in PEFT's folder. */
+static dcpk_status lora_check_kind(const struct dcpk_checkpoint *ckpt, const struct dcpk_json *doc,
+                                   struct dcpk_error *err)
 {
+    const bool of_run = ckpt->given.lora.merges && ckpt->given.lora.adapter == NULL;
+    const bool is_folder = ckpt->format == &dcpk_format_peft ||
+                           (ckpt->adapter != NULL && ckpt->adapter->format == &dcpk_format_peft);
     const struct dcpk_json *kind = dcpk_json_member(doc, "peft_type");
     const char *init = dcpk_json_string(dcpk_json_member(doc, "init_lora_weights"));
 
@@ -87,7 +93,8 @@ static dcpk_status lora_check_kind(const struct dcpk_json *doc, bool of_run, str
             "merge_and_unload())",
             dcpk_text_or(dcpk_json_string(kind), "?"));
     for (const struct dcpk_json *m = dcpk_json_first(doc); m != NULL; m = dcpk_json_next(m))
-        if (changes_kind(dcpk_json_key(m)) && is_set(m))
+        if (changes_kind(dcpk_json_key(m)) && is_set(m) &&
+            !(is_folder && strcmp(dcpk_json_key(m), DCPK_LORA_TARGETS) == 0))
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "\"%.60s\" is set: only plain LoRA is converted (PEFT merges others: "
                              "merge_and_unload())",
@@ -227,14 +234,14 @@ static dcpk_status find_document(const struct dcpk_checkpoint *ckpt, struct dcpk
     return DCPK_OK;
 }
 
-static dcpk_status config_fill(struct dcpk_lora_config *config,
-                               const struct dcpk_lora_settings *given, struct dcpk_error *err)
+static dcpk_status config_fill(const struct dcpk_checkpoint *ckpt, struct dcpk_lora_config *config,
+                               struct dcpk_error *err)
 {
     const struct dcpk_json *doc = config->doc;
 
     if (dcpk_json_kind(doc) != DCPK_JSON_OBJECT)
         return dcpk_fail(err, DCPK_EFORMAT, "it is not an object");
-    if (lora_check_kind(doc, given->merges && given->adapter == NULL, err) ||
+    if (lora_check_kind(ckpt, doc, err) ||
         number_read(dcpk_json_member(doc, "r"), "r", true, &config->rank, err) ||
         number_read(dcpk_json_member(doc, "lora_alpha"), "lora_alpha", false, &config->alpha,
                     err) ||
@@ -257,7 +264,7 @@ dcpk_status dcpk_lora_config_read(const struct dcpk_checkpoint *ckpt, struct dcp
                              "'%s' belongs to an adapter (LoRA), but no " DCPK_PEFT_CONFIG
                              " or " DCPK_VERL_CONFIG " next to it gives lora_alpha",
                              key);
-    if (config_fill(config, &ckpt->given.lora, err))
+    if (config_fill(ckpt, config, err))
         dcpk_context(err, "the configuration of the adapter");
     return err->status;
 }

@@ -31,8 +31,9 @@ struct dcpk_format;
  * Values plus a product of two matrices: the values are a matrix, [rows, columns], and the products
  * of `left` [rows, rank] and `right` [rank, columns] are summed in ascending order, in float32 and
  * each rounded with its sum; that times `addend`, rounded, is added to each value's float32.
- * is_turned: left is stored as [rank, rows], right as [columns, rank]. All three are floats of at
- * most 4 bytes.
+ * is_turned: left is stored as [rank, rows], right as [columns, rank]. Of three axes they are
+ * matrices of several experts, left [rows, rank, experts] from first_row on, right [experts, rank,
+ * columns]. All three are floats of at most 4 bytes.
  */
 struct dcpk_computed {
     uint32_t values; /* DCPK_NO_VALUES: all elements are `addend` */
@@ -44,6 +45,7 @@ struct dcpk_computed {
     struct dcpk_product {
         uint32_t left, right;
         int64_t rank; /* 0: there is no product */
+        int64_t expert, first_row;
         bool is_turned;
     } product; /* without scales */
     /* The distance of a value to the next one takes its place; of float8_e4m3fn times scales. */

@@ -30,7 +30,8 @@ static bool same_computed(const struct dcpk_checkpoint *ckpt, const struct dcpk_
            a->block_rows == b->block_rows && a->block_cols == b->block_cols &&
            a->addend == b->addend && a->product.rank == b->product.rank &&
            a->product.left == b->product.left && a->product.right == b->product.right &&
-           a->product.is_turned == b->product.is_turned &&
+           a->product.is_turned == b->product.is_turned && a->product.expert == b->product.expert &&
+           a->product.first_row == b->product.first_row &&
            (a->values == b->values || (a->values != DCPK_NO_VALUES && b->values != DCPK_NO_VALUES &&
                                        dcpk_tensors_are_aliases(ckpt, a->values, b->values))) &&
            (a->scales == b->scales || (a->scales != DCPK_NO_SCALES && b->scales != DCPK_NO_SCALES &&

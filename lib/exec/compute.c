@@ -187,12 +187,17 @@ static dcpk_status read_factor(const struct multiplying *m, uint32_t tensor, int
 {
     const bool is_left = tensor == m->of->left;
     const int along = is_left ? 0 : 1;
-    struct dcpk_box box = {.rank = 2};
+    struct dcpk_box box = {.rank = m->exec->ckpt->tensors[tensor].rank};
+    const int of_expert = 2 * is_left, first = box.rank == 3 && !is_left;
 
-    box.offset[axis] = m->first;
-    box.extent[axis] = m->n;
-    box.offset[1 - axis] = m->box->offset[along];
-    box.extent[1 - axis] = m->box->extent[along];
+    if (box.rank == 3) {
+        box.offset[of_expert] = m->of->expert;
+        box.extent[of_expert] = 1;
+    }
+    box.offset[first + axis] = m->first;
+    box.extent[first + axis] = m->n;
+    box.offset[first + 1 - axis] = m->box->offset[along] + is_left * m->of->first_row;
+    box.extent[first + 1 - axis] = m->box->extent[along];
     if (gather_tensor(m->exec, m->worker, tensor, &box, m->stored, err))
         return err->status;
     return m->exec->kernels->cast(m->exec->ckpt->tensors[tensor].dtype, m->stored, DCPK_F32, out,

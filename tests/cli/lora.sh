@@ -128,6 +128,40 @@ for base in model bare; do
     rm -rf out && convert --quiet --merge-lora --dtype float32 --base $base other out && diff <(hashes merged) <(hashes out) && echo "$base: the same"
 done
 
+# Parameters of all experts, which files have one by one under other names: matrices of 3 experts, of rank 2 and 1. Mixtral's router has two names, too.
+echo '{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 4, "hidden_size": 5, "num_hidden_layers": 1, "num_attention_heads": 2,
+  "num_key_value_heads": 1, "head_dim": 2, "intermediate_size": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "max_position_embeddings": 8, "rope_theta": 1e4,
+  "sliding_window": null, "torch_dtype": "bfloat16"}' >moe.json
+weights="model.embed_tokens.weight 4,5 1 lm_head.weight 4,5 1 model.norm.weight 5 1"
+l=model.layers.0
+for part in input_layernorm,5 post_attention_layernorm,5 self_attn.q_proj,4,5 self_attn.k_proj,2,5 self_attn.v_proj,2,5 self_attn.o_proj,5,4 block_sparse_moe.gate,3,5; do
+    weights+=" $l.${part%%,*}.weight ${part#*,} 1"
+done
+for n in 0 1 2; do weights+=" $l.block_sparse_moe.experts.$n.w1.weight 3,5 1 $l.block_sparse_moe.experts.$n.w3.weight 3,5 1 $l.block_sparse_moe.experts.$n.w2.weight 5,3 1"; done
+# shellcheck disable=SC2086 # they are words
+adapter moe moe.json $weights && mv moe/adapter_config.json moe/config.json && mv moe/adapter_model.safetensors moe/model.safetensors
+jq '.r = 1 | .lora_alpha = 2 | .target_parameters = ["mlp.experts.gate_up_proj", "down_proj", "gate.weight"] | .rank_pattern = {".*\\.gate_up_proj": 2} |
+    .alpha_pattern = {"gate.weight": 3}' plain.json >experts.json
+x=base_model.model.$l.mlp
+experts() {
+    rm -rf other && adapter other experts.json "$x.experts.base_layer.lora_A.weight" 6,5 1 "$x.experts.base_layer.lora_B.weight" "$1" 1 \
+        "$x.experts.lora_A.weight" 3,3 1 "$x.experts.lora_B.weight" 5,3 1 "$x.gate.lora_A.weight" 1,5 1 "$x.gate.lora_B.weight" 3,1 1
+}
+experts 6,6 && convert --quiet --merge-lora --verify --base moe other mixed
+# left EXPR PART: values of a merged weight less w and less the product, which is a function of row $i, column $j.
+left() {
+    "$DCPKIT" print-tensor --json mixed "$l.block_sparse_moe.$2.weight" |
+        jq -c "[.values | . as \$v | range(length) as \$i | range(.[0] | length) as \$j | \$v[\$i][\$j] - (\$i * (\$v[0] | length) + \$j) % 4 - $1] | unique"
+}
+for n in 0 1 2; do
+    left "([0, 1] | map(((6 * \$i + 3 * . + $n) % 4) * ((5 * (2 * $n + .) + \$j) % 4)) | add)" "experts.$n.w1"
+    left "([0, 1] | map(((6 * (3 + \$i) + 3 * . + $n) % 4) * ((5 * (2 * $n + .) + \$j) % 4)) | add)" "experts.$n.w3"
+    left "2 * ((3 * \$i + $n) % 4) * ((3 * $n + \$j) % 4)" "experts.$n.w2"
+done
+left "3 * (\$i % 4) * (\$j % 4)" gate
+experts 5,6 && refuses "rows of no expert" 3 "does not fit its base: '$l.block_sparse_moe.experts.0.w3.weight'" convert --merge-lora --base moe other none
+experts 6,4 && refuses "another number of experts" 3 "are not matrices of 3 experts" convert --merge-lora --base moe other none
+
 # Out of a checkpoint of a run: the keys as PEFT has them, the bytes as they are stored.
 convert --quiet --to dcp --layout model.base_model.model. model whole
 "$DCPKIT" modify-state-dict --quiet --op 'rename (layers.0.self_attn.)k_proj \1x.lora_A.default' --op 'rename (layers.0.self_attn.)v_proj \1x.lora_B.default' \
@@ -143,6 +177,7 @@ refuses "a module that is not in the base" 3 "the base has no 'lm_head.weight', 
 jq '.init_lora_weights = "pissa"' plain.json >pissa.json # its base is the one that was changed
 refuses "PiSSA with the run's base" 3 "the base has no 'lm_head.weight'" convert --merge-lora --hf-config model/config.json --adapter-config pissa.json of_run none
 refuses "PiSSA alone" 3 "which changed the base" convert --to peft --adapter-config pissa.json of_run none
+refuses "experts in a run" 3 "\"target_parameters\" is set" convert --to peft --adapter-config experts.json of_run none
 refuses "no adapter in it" 3 "no tensors of an adapter" convert --to peft whole none
 jq '.bias = "all"' plain.json >all.json
 refuses "biases in a run" 3 "\"bias\" is 'all': biases of the model were trained" convert --to peft --adapter-config all.json of_run none
@@ -164,7 +199,7 @@ kind() {
     adapter other other.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3
     refuses "$1" 3 "$2" merge other none
 }
-for key in use_dora use_qalora use_new lora_bias megatron_config kasa_config target_parameters layer_replication alora_invocation_tokens; do
+for key in use_dora use_qalora use_new lora_bias megatron_config kasa_config trainable_token_indices layer_replication alora_invocation_tokens; do
     kind "$key" "\"$key\" is set" ".$key = [1]"
 done
 kind "another kind" "\"peft_type\" is 'IA3'" '.peft_type = "IA3"'
