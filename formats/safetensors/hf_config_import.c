@@ -11,14 +11,21 @@
 
 #define SLIDING "sliding_attention"
 
+/* The value of a key; of one that is not there, what the class takes for it, or NULL. */
+static const struct dcpk_value *key_value(const struct dcpk_hf_importing *m, const char *key)
+{
+    const struct dcpk_value *value = dcpk_hf_view_get(&m->view, key);
+
+    return value != NULL ? value : dcpk_value_get(m->in->map->usual, key);
+}
+
 /* True if windows begin after the last layer, as in the classes that know max_window_layers. */
 static bool windows_never_begin(const struct dcpk_hf_importing *m)
 {
     int64_t n_layers, first;
 
     return dcpk_value_as_int(dcpk_hf_view_get(&m->view, "num_hidden_layers"), &n_layers) &&
-           dcpk_value_as_int(dcpk_hf_view_get(&m->view, "max_window_layers"), &first) &&
-           first >= n_layers;
+           dcpk_value_as_int(key_value(m, "max_window_layers"), &first) && first >= n_layers;
 }
 
 /* Keys whose value the family fixes. */
@@ -28,7 +35,7 @@ static void check_keys_fixed(struct dcpk_hf_importing *m)
 
     for (size_t i = 0; i < fixed->n; i++) {
         const char *key = dcpk_value_as_str(fixed->as.pairs[i].key);
-        const struct dcpk_value *value = dcpk_hf_view_get(&m->view, key);
+        const struct dcpk_value *value = key_value(m, key);
 
         if (strcmp(key, "sliding_window") == 0 && windows_never_begin(m))
             continue;

@@ -142,8 +142,10 @@ struct dcpk_hf_map {
     const struct dcpk_value *args; /* must hold on export, set on import */
     const struct dcpk_value *set;  /* set on import alone */
     const struct dcpk_value *hf;   /* the same as args, of config.json */
-    const char *rope_theta;        /* the arg; NULL: the family has no rope */
-    double usual_theta;            /* of the family's class, where config.json has none */
+    /* the class's values for keys that config.json lacks, where those of `hf` are others */
+    const struct dcpk_value *usual;
+    const char *rope_theta; /* the arg; NULL: the family has no rope */
+    double usual_theta;     /* of the family's class, where config.json has none */
     const struct dcpk_hf_rope_kind *rope_kinds;
     size_t n_rope_kinds;
 

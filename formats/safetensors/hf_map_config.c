@@ -332,7 +332,9 @@ dcpk_status dcpk_hf_map_read_config(const struct dcpk_json *doc, struct dcpk_are
 {
     if (read_rows(dcpk_json_member(doc, "config"), arena, map, err) ||
         read_dict(arena, doc, "args", &map->args, err) ||
-        read_dict(arena, doc, "set", &map->set, err) || read_dict(arena, doc, "hf", &map->hf, err))
+        read_dict(arena, doc, "set", &map->set, err) ||
+        read_dict(arena, doc, "hf", &map->hf, err) ||
+        read_dict(arena, doc, "usual", &map->usual, err))
         return err->status;
     if (read_rope(dcpk_json_member(doc, "rope"), arena, map, err))
         dcpk_context(err, "\"rope\"");

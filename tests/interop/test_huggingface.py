@@ -672,8 +672,8 @@ class Maps(unittest.TestCase):
                     elif word == ["head_dim"]:
                         self.assertIn(getattr(small, key, None), (None, 8))
             with self.subTest(family=one["family"]):
-                fixed = one.get("hf", {})
-                self.assertEqual({key: getattr(usual, key, value) for key, value in fixed.items()}, fixed)
+                taken = one.get("hf", {}) | one.get("usual", {})
+                self.assertEqual({key: getattr(usual, key, value) for key, value in taken.items()}, taken)
                 if "rope" in one:
                     self.assertEqual(rope["rope_theta"], one["rope"].get("usual_theta", 10000))
 

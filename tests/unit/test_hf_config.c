@@ -76,7 +76,8 @@ static const struct {
     {"llama", "", "norm_epsilon", "1e-05"},
     {"llama", "", "layernorm_epsilon", "1e-05"},
     {"mistral", ", \"sliding_window\": null", "layernorm_epsilon", "1e-06"},
-    {"dots1", ", \"max_window_layers\": 4", "window_size", "absent"},
+    {"dots1", ", \"norm_topk_prob\": true, \"max_window_layers\": 4", "window_size", "absent"},
+    {"dots1", ", \"norm_topk_prob\": true", "window_size", "absent"}, /* from layer 62 on */
     {"llama", ", \"tie_word_embeddings\": true", "untie_embeddings_and_output_weights", "false"},
     {"llama", "", "untie_embeddings_and_output_weights", "true"},
     {"llama", ", \"initializer_range\": 0.01", "init_method_std", "0.01"},
@@ -227,7 +228,8 @@ static const struct {
     {"mistral", "", "'sliding_window' is missing"},
     {"qwen2", ", \"use_sliding_window\": true", "'use_sliding_window' is true"},
     {"qwen2", ", \"qkv_bias\": false", "'qkv_bias' is false"},
-    {"dots1", ", \"max_window_layers\": 3", "'sliding_window' is 16"},
+    {"dots1", ", \"norm_topk_prob\": true, \"max_window_layers\": 3", "'sliding_window' is 16"},
+    {"dots1", "", "'norm_topk_prob' is false"}, /* as the class has it */
     {"qwen3_moe", ", \"num_local_experts\": 9", "'num_experts' is 8 and 'num_local_experts' is 9"},
     {"qwen3_moe", ", \"mlp_only_layers\": [0, 1, 2, 3]", "leaves no layer with experts"},
     {"deepseek_v3", ", \"n_group\": 4, \"topk_group\": 2, \"norm_topk_prob\": false",
