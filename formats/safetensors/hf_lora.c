@@ -26,7 +26,7 @@ struct adapting {
     struct lora_pair *pairs; /* in the arena of the model */
     size_t n_pairs, n_merged, n_saved;
     struct dcpk_map pair_by_module;
-    struct dcpk_lora_name first; /* of a checkpoint of a run: whose adapter all are of */
+    struct dcpk_lora_name first; /* whose adapter all are of */
     uint32_t tied[2];            /* whole tensors of an embedding and an output layer that are */
     const char *tied_names[2];   /* tied, or DCPK_NO_TENSOR; their names in the base */
 };
@@ -326,6 +326,9 @@ static dcpk_status pair_put(struct adapting *a, const char *key, const struct dc
     pair = &a->pairs[existed ? i : a->n_pairs++];
     if (!existed)
         *pair = (struct lora_pair){{module, DCPK_NO_TENSOR, DCPK_NO_TENSOR}, name->is_embedding};
+    if (pair->is_embedding != name->is_embedding)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not a key that PEFT saves of '%s'",
+                         a->m->ckpt->tensors[tensor].key, module);
     part = name->part == DCPK_LORA_A ? &pair->of.a : &pair->of.b;
     if (*part != DCPK_NO_TENSOR)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' and '%s' are both of '%s'",
@@ -392,7 +395,7 @@ static dcpk_status take_other(struct adapting *a, const struct dcpk_tensor *tens
                          "'%s' belongs to a base in the adapter's own checkpoint: convert that "
                          "without another base",
                          tensor->key);
-    if ((is_run && dcpk_lora_check_one(&a->first, &name, err)) ||
+    if (((is_run || name.part < DCPK_LORA_SAVED) && dcpk_lora_check_one(&a->first, &name, err)) ||
         dcpk_checkpoint_add_stored_view(ckpt, tensor, first_file, &index, err))
         return err->status;
     return part_take(a, at, index, err);

@@ -68,6 +68,7 @@ struct taking {
     struct dcpk_output *out;
     struct dcpk_lora_name first;
     bool is_beside;       /* its base, which the output is */
+    bool is_folder;       /* the source is a folder of PEFT's: its keys stay */
     const char **modules; /* last parts of the names of those with matrices, and of whole ones */
     bool *is_saved;
     size_t n_modules;
@@ -92,8 +93,8 @@ static dcpk_status module_note(struct taking *t, const char *name,
     return DCPK_OK;
 }
 
-/* A tensor as it is stored, under the key that PEFT saves it under: without its name of the
- * adapter (peft 0.21.2, utils/save_and_load.py). */
+/* A tensor as it is stored, under the key that PEFT saves it under: that of a run without its name
+ * of the adapter (peft 0.21.2, utils/save_and_load.py). */
 static dcpk_status part_put(struct taking *t, uint32_t source, const char *name,
                             const struct dcpk_lora_name *part, struct dcpk_error *err)
 {
@@ -113,9 +114,12 @@ static dcpk_status part_put(struct taking *t, uint32_t source, const char *name,
     if (piece == NULL || key == NULL || module_note(t, name, part, err))
         return err->status;
     dcpk_box_whole(stored->shape, stored->rank, &whole);
-    *key = dcpk_arena_printf(out->arena, err, DCPK_PEFT_PREFIX "%.*s%s%s%s", (int)part->n_module,
-                             name, dcpk_joint(part->part != DCPK_LORA_SAVED, part->word),
-                             dcpk_joint(*part->rest != '\0', "."), part->rest);
+    *key = stored->key;
+    if (!t->is_folder)
+        *key =
+            dcpk_arena_printf(out->arena, err, DCPK_PEFT_PREFIX "%.*s%s%s%s", (int)part->n_module,
+                              name, dcpk_joint(part->part != DCPK_LORA_SAVED, part->word),
+                              dcpk_joint(*part->rest != '\0', "."), part->rest);
     if (*key == NULL || dcpk_piece_make(out->arena, source, &whole, &whole, piece, err))
         return err->status;
     tensor.keys = key;
@@ -125,16 +129,18 @@ static dcpk_status part_put(struct taking *t, uint32_t source, const char *name,
 static dcpk_status tensor_take(struct taking *t, uint32_t source, struct dcpk_error *err)
 {
     const char *key = t->out->source->tensors[source].key;
-    const char *name = dcpk_hf_unwrap(t->out->arena, key, err);
-    const char *prefix = name == NULL ? NULL : strstr(name, DCPK_PEFT_PREFIX);
+    const char *name = key, *prefix;
     struct dcpk_lora_name part;
 
+    if (!t->is_folder)
+        name = dcpk_hf_unwrap(t->out->arena, key, err);
     if (name == NULL)
         return err->status;
+    prefix = strstr(name, DCPK_PEFT_PREFIX);
     if (prefix != NULL)
         name = prefix + strlen(DCPK_PEFT_PREFIX);
     dcpk_lora_name_parse(name, &part);
-    if (part.part == DCPK_LORA_BASE || strstr(key, ".state.") != NULL) {
+    if (!t->is_folder && (part.part == DCPK_LORA_BASE || strstr(key, ".state.") != NULL)) {
         if (!t->is_beside)
             dcpk_output_event(t->out, DCPK_EVENT_OMITTED, key, "%s", reason_base);
         return DCPK_OK;
@@ -144,8 +150,13 @@ static dcpk_status tensor_take(struct taking *t, uint32_t source, struct dcpk_er
                              "'%s' is not of a plain LoRA adapter with PEFT's names "
                              "('" DCPK_PEFT_PREFIX "')",
                              key);
-    if (dcpk_lora_check_one(&t->first, &part, err))
+    if ((!t->is_folder || part.part < DCPK_LORA_SAVED) &&
+        dcpk_lora_check_one(&t->first, &part, err))
         return err->status;
+    if (part.part == DCPK_LORA_BASE && strrchr(name, '.') != NULL) { /* whole, in a folder */
+        part.part = DCPK_LORA_SAVED;
+        part.n_module = (size_t)(strrchr(name, '.') - name);
+    }
     return part_put(t, source, name, &part, err);
 }
 
@@ -218,7 +229,9 @@ dcpk_status dcpk_peft_put(struct dcpk_output *out, struct dcpk_error *err)
     const struct dcpk_tensor *first = dcpk_lora_find(ckpt);
     const size_t n_before = out->n_tensors;
     struct dcpk_lora_config config = {0};
-    struct taking t = {.out = out, .is_beside = out->format != &dcpk_format_peft};
+    struct taking t = {.out = out,
+                       .is_beside = out->format != &dcpk_format_peft,
+                       .is_folder = ckpt->format == &dcpk_format_peft};
 
     if (first == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,

@@ -12,6 +12,7 @@
 struct checked_pair {
     const struct dcpk_tensor *a, *b;
     const char *module; /* its name in the base */
+    bool is_embedding;
 };
 
 struct adapter_check {
@@ -36,10 +37,15 @@ static dcpk_status take_matrix(struct adapter_check *c, const struct dcpk_tensor
         return err->status;
     if (!existed) {
         c->pairs[c->n_pairs] =
-            (struct checked_pair){.module = dcpk_arena_strndup(c->arena, key, name->n_module, err)};
+            (struct checked_pair){.module = dcpk_arena_strndup(c->arena, key, name->n_module, err),
+                                  .is_embedding = name->is_embedding};
         if (c->pairs[c->n_pairs++].module == NULL)
             return err->status;
     }
+    if (name->adapter != NULL || name->is_embedding != c->pairs[i].is_embedding)
+        return dcpk_hf_fault(&c->faults, DCPK_EMISMATCH,
+                             "'%s' is not a key that PEFT saves of '%s'", tensor->key,
+                             c->pairs[i].module);
     part = name->part == DCPK_LORA_A ? &c->pairs[i].a : &c->pairs[i].b;
     if (*part != NULL)
         return dcpk_hf_fault(&c->faults, DCPK_EMISMATCH, "'%s' and '%s' are both of '%s'",
@@ -61,7 +67,7 @@ static dcpk_status take_tensor(struct adapter_check *c, const struct dcpk_tensor
     dcpk_lora_name_parse(key, &name);
     if (name.part < DCPK_LORA_SAVED)
         return take_matrix(c, tensor, &name, key, err);
-    if (name.part == DCPK_LORA_OTHER && c->is_plain && !dcpk_ends_with(key, ".bias"))
+    if (name.part == DCPK_LORA_OTHER && c->is_plain)
         return dcpk_hf_fault(&c->faults, DCPK_EUNSUPPORTED,
                              "'%s' is of an adapter that is not plain LoRA", tensor->key);
     c->n_saved += name.part != DCPK_LORA_OTHER;
@@ -88,6 +94,8 @@ static dcpk_status check_pair(struct adapter_check *c, const struct checked_pair
 {
     float scale;
 
+    if (pair->a == NULL && pair->b == NULL)
+        return DCPK_OK; /* its keys are faults already */
     if (pair->a == NULL || pair->b == NULL)
         return dcpk_hf_fault(&c->faults, DCPK_EMISMATCH, "'%s' has lora_%c and no lora_%c",
                              pair->module, pair->a == NULL ? 'B' : 'A',
@@ -120,8 +128,9 @@ static dcpk_status check_tensors(struct adapter_check *c, struct dcpk_checkpoint
     for (size_t i = 0; i < c->n_pairs; i++)
         if (check_pair(c, &c->pairs[i], err))
             return err->status;
-    if (c->n_pairs + c->n_saved == 0)
-        dcpk_hf_fault(&c->faults, DCPK_EMISMATCH, "there is no lora_A and no lora_B");
+    if (c->n_pairs == 0)
+        dcpk_hf_fault(&c->faults, c->n_saved == 0 ? DCPK_EMISMATCH : DCPK_EUNSUPPORTED,
+                      "there is no lora_A and no lora_B");
     return dcpk_hf_faults_end(&c->faults, err);
 }
 
@@ -131,13 +140,14 @@ dcpk_status dcpk_peft_check(struct dcpk_checkpoint *ckpt, const char **found,
     struct adapter_check c = {.arena = dcpk_arena_new()};
     struct dcpk_error other_kind = DCPK_ERROR_INIT;
 
-    if (dcpk_lora_config_read(ckpt, ckpt->store, DCPK_PEFT_FILE, &c.config, &other_kind) ==
-        DCPK_OK) {
-        c.is_plain = true;
-    } else if (c.config.doc == NULL && other_kind.status == DCPK_EUNSUPPORTED) {
+    c.is_plain =
+        dcpk_lora_config_read(ckpt, ckpt->store, DCPK_PEFT_FILE, &c.config, &other_kind) == DCPK_OK;
+    /* verl's configuration has no peft_type */
+    if ((c.is_plain || other_kind.status == DCPK_EUNSUPPORTED) &&
+        dcpk_json_member(c.config.doc, "peft_type") == NULL)
         dcpk_fail(&other_kind, DCPK_EMISMATCH,
-                  "there is no " DCPK_PEFT_CONFIG ", without which PEFT does not load it");
-    }
+                  "there is no " DCPK_PEFT_CONFIG
+                  " with \"peft_type\", without which PEFT does not load it");
     if (check_tensors(&c, ckpt, err) == DCPK_OK)
         *err = other_kind;
     if (err->status == DCPK_OK)

@@ -52,6 +52,12 @@ unfit plain.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,3 3
 unfit plain.json $o.lora_A.weight 3,48 1 $o.lora_B.weight 32,3 3 ${o/o_proj/q_proj}.lora_A.weight 2,32 1 ${o/o_proj/k_proj}.lora_B.weight 96 1
 jq '.use_dora = true' plain.json >dora.json && unfit dora.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3 $o.lora_magnitude_vector 32 1
 rm other/adapter_config.json && "$DCPKIT" check --quiet other | grep '^adapter'
+jq 'del(.peft_type)' plain.json >verl.json && unfit verl.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3
+unfit plain.json $o.lora_A.a.weight 2,48 1 $o.lora_B.b.weight 32,2 3
+refuses "two adapters in a folder" 3 "there are two adapters, 'a' and 'b'" convert --merge-lora --base model other none
+unfit plain.json $o.lora_embedding_A 2,48 1 $o.lora_B.weight 32,2 3
+refuses "matrices of two kinds" 3 "is not a key that PEFT saves of" convert --merge-lora --base model other none
+unfit plain.json base_model.model.lm_head.weight 99,32 1
 "$DCPKIT" compare-two-checkpoint lora lora 2>said | grep '^verdict'
 
 # Into the base: one weight changes, by 3 B A; with any threads and memory; for Megatron the same.
@@ -93,6 +99,7 @@ echo '{"r": 2, "lora_alpha": -4}' >given.json && rm -rf out && merge --dtype flo
 # A whole module in the place of the base's; one that is stored turned does not fit this base.
 rm -rf other && adapter other plain.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3 base_model.model.lm_head.weight 99,32 1
 merge other saved && "$DCPKIT" print-tensor saved 'lm_head.weight[98, :6]'
+convert --quiet --to peft --dtype float32 other wide_other && hashes wide_other | cut -d ' ' -f 2
 h=base_model.model.lm_head # PEFT saves the base of an output layer that has an adapter, too: w + 3 B A is 10 (j % 4)
 rm -rf other && adapter other plain.json $h.lora_A.weight 2,32 1 $h.lora_B.weight 99,2 3 $h.base_layer.weight 99,32 1
 merge --verify other headed && "$DCPKIT" print-tensor headed 'lm_head.weight[98, :6]'
