@@ -248,8 +248,8 @@ dcpk_status dcpk_torch_dcp_name(const struct dcpk_fsdp_reader *r, const char *di
     const int64_t number = dcpk_take_number(&end);
 
     if (number < 0 || *end != '\0' || (uint64_t)number >= r->numbers->n)
-        return dcpk_fail(err, DCPK_EFORMAT, "'%.100s' is not the number of a group's parameter",
-                         digits);
+        return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_WEIGHTS_ONLY,
+                             "'%.100s' is not the number of a group's parameter", digits);
     *name = r->numbers->names[number];
     return DCPK_OK;
 }
@@ -268,7 +268,8 @@ dcpk_status dcpk_torch_dcp_master(const struct dcpk_fsdp_reader *r, const char *
     if (group > 0 && at >= 0)
         first = numbers->mastered_ends[group - 1];
     if (at < 0 || *end != '\0' || (uint64_t)at >= numbers->mastered_ends[group] - first)
-        return dcpk_fail(err, DCPK_EFORMAT, "it is not the master of a group's 16-bit parameter");
+        return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_WEIGHTS_ONLY,
+                             "it is not the master of a group's 16-bit parameter");
     *parts = (struct dcpk_fsdp_key){
         .role = DCPK_MASTER, .prefix = FD_MASTERS, .name = numbers->mastered[first + (size_t)at]};
     parts->end = "";

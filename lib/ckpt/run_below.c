@@ -161,7 +161,7 @@ static bool is_optimizer(const struct looking *l, size_t at)
 static dcpk_status choose(const struct looking *l, const char *path, char **folder,
                           struct dcpk_error *err)
 {
-    const char *const below = l->cut + (l->cut == NULL ? 0 : dcpk_run_trimmed(path) + 1);
+    const int n_path = dcpk_run_trimmed(path) + 1; /* with a slash */
     const char *before = "it holds several checkpoints; give one of them: ";
     size_t n_models = 0, chosen = 0;
 
@@ -178,14 +178,15 @@ static dcpk_status choose(const struct looking *l, const char *path, char **fold
         return dcpk_made(*folder, err);
     }
     if (l->cut != NULL) {
-        (void)dcpk_fail(err, DCPK_EFORMAT, "its folder '%s' is not whole: %s", below, l->cut_text);
+        (void)dcpk_fail(err, DCPK_EFORMAT, "its folder '%s' is not whole: %s", l->cut + n_path,
+                        l->cut_text);
         before = "; give one that is: ";
     } else
         (void)dcpk_fail(err, DCPK_EFORMAT, "%s", "");
     for (size_t i = 0; i < l->n_found; i++) {
         if (n_models > 1 && is_optimizer(l, i))
             continue;
-        dcpk_append(err, "%s'%s'", before, l->found[i] + dcpk_run_trimmed(path) + 1);
+        dcpk_append(err, "%s'%s'", before, l->found[i] + n_path);
         before = ", ";
     }
     return err->status;

@@ -180,15 +180,15 @@ static dcpk_status number_of(struct dcpk_model *model, const struct dcpk_value_t
     if (dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err))
         return err->status;
     if (n_elems != 1 || tensor->data == NULL || tensor->n_bytes != dcpk_dtype_bytes(tensor->dtype))
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a tensor of %" PRId64 " elements, not of one",
-                         n_elems);
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "it is a tensor of %" PRId64 " elements, not of one", n_elems);
     elem = dcpk_elem_load(tensor->dtype, tensor->data);
     if (elem.kind == DCPK_ELEM_FLOAT)
         *value = dcpk_value_float(model->arena, elem.re, err);
     else if (elem.kind == DCPK_ELEM_INT)
         *value = dcpk_value_int(model->arena, elem.i, err);
     else
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a tensor of %s, not of numbers",
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is a tensor of %s, not of numbers",
                          dcpk_dtype_name(tensor->dtype));
     return dcpk_made(*value, err);
 }
