@@ -139,6 +139,7 @@ dcpk_status dcpk_peft_check(struct dcpk_checkpoint *ckpt, const char **found,
 {
     struct adapter_check c = {.arena = dcpk_arena_new()};
     struct dcpk_error other_kind = DCPK_ERROR_INIT;
+    const struct dcpk_json *targets;
 
     c.is_plain =
         dcpk_lora_config_read(ckpt, ckpt->store, DCPK_PEFT_FILE, &c.config, &other_kind) == DCPK_OK;
@@ -148,6 +149,12 @@ dcpk_status dcpk_peft_check(struct dcpk_checkpoint *ckpt, const char **found,
         dcpk_fail(&other_kind, DCPK_EMISMATCH,
                   "there is no " DCPK_PEFT_CONFIG
                   " with \"peft_type\", without which PEFT does not load it");
+    targets = dcpk_json_member(c.config.doc, DCPK_LORA_TARGETS);
+    if (other_kind.status == DCPK_OK && targets != NULL && dcpk_json_first(targets) != NULL) {
+        c.is_plain = false;
+        dcpk_fail(&other_kind, DCPK_EUNSUPPORTED,
+                  "\"" DCPK_LORA_TARGETS "\" is set: such ranks depend on the base's experts");
+    }
     if (check_tensors(&c, ckpt, err) == DCPK_OK)
         *err = other_kind;
     if (err->status == DCPK_OK)

@@ -58,6 +58,7 @@ refuses "two adapters in a folder" 3 "there are two adapters, 'a' and 'b'" conve
 unfit plain.json $o.lora_embedding_A 2,48 1 $o.lora_B.weight 32,2 3
 refuses "matrices of two kinds" 3 "is not a key that PEFT saves of" convert --merge-lora --base model other none
 unfit plain.json base_model.model.lm_head.weight 99,32 1
+jq '.target_parameters = ["o_proj.weight"]' plain.json >targets.json && unfit targets.json $o.lora_A.weight 8,48 1 $o.lora_B.weight 32,8 3
 "$DCPKIT" compare-two-checkpoint lora lora 2>said | grep '^verdict'
 
 # Into the base: one weight changes, by 3 B A; with any threads and memory; for Megatron the same.
