@@ -90,8 +90,7 @@ dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_er
 struct dcpk_numbers {
     const char *const *names; /* by number */
     size_t n;
-    /* Those that have masters: of group g from mastered_ends[g - 1], or 0, up to mastered_ends[g]
-     */
+    /* Those that have masters. Group g begins at mastered_ends[g - 1], or 0. */
     const char *const *mastered;
     const size_t *mastered_ends;
     size_t n_groups;
@@ -155,9 +154,9 @@ dcpk_status dcpk_fsdp_v2_add_extra_states(const struct dcpk_model *model, struct
 /* True if its optimizer's state goes by numbers, next to weights without a wrapper. */
 bool dcpk_fsdp_is_torch_dcp(const struct dcpk_checkpoint *ckpt);
 /*
- * Set r->numbers by the order in which modules register parameters, and the prefix of state; of
- * another scheme nothing. Errors: DCPK_EUNSUPPORTED where that order is not known; those of reading
- * groups.
+ * Set r->numbers, by the order in which modules register parameters, and the prefix of state. A
+ * no-op for another scheme. Errors: DCPK_EUNSUPPORTED where that order is not known; those of
+ * reading groups.
  */
 dcpk_status dcpk_torch_dcp_number(struct dcpk_fsdp_reader *r, struct dcpk_error *err);
 /* The parameter of a number's digits, "12". Errors: DCPK_EFORMAT: no group has it. */

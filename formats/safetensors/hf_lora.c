@@ -96,7 +96,7 @@ static bool is_turned(const struct adapting *a, const char *name)
 }
 
 /* The name in the base of what the adapter calls `name`: adapters of a class without an output
- * layer (LlamaModel) lack the beginning of the embedding's name. NULL of NULL. */
+ * layer (LlamaModel) lack the beginning of the embedding's name. NULL for NULL. */
 static const char *base_name(const struct adapting *a, const char *name, struct dcpk_error *err)
 {
     const struct dcpk_hf_rules *rules = &a->m->map->top;

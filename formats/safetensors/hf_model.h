@@ -231,9 +231,10 @@ dcpk_status dcpk_lora_check_one(struct dcpk_lora_name *first, const struct dcpk_
  * dcpk_lora_config_read. */
 dcpk_status dcpk_peft_put(struct dcpk_output *out, struct dcpk_error *err);
 
-/* mapping->check_class of an adapter, peft_check.c: each lora_A has its lora_B, both are matrices,
- * and their ranks are one and that of the configuration. Errors: DCPK_EMISMATCH with all that does
- * not fit; DCPK_EUNSUPPORTED for other kinds than plain LoRA, where that fits. */
+/* mapping->check_class of an adapter, peft_check.c: keys are those that PEFT saves, each lora_A has
+ * its lora_B, both are matrices, and both have the rank of the configuration. Errors:
+ * DCPK_EMISMATCH with all that does not fit; DCPK_EUNSUPPORTED where that fits, for other kinds
+ * than plain LoRA and where the base decides ranks. */
 dcpk_status dcpk_peft_check(struct dcpk_checkpoint *ckpt, const char **found,
                             struct dcpk_error *err);
 /* The first matrix of an adapter in the checkpoint that is not left out; NULL: none. */

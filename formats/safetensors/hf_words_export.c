@@ -297,7 +297,7 @@ static dcpk_status export_linear(struct dcpk_hf_exporting *m, const struct dcpk_
                          dcpk_value_seq(m->arena, DCPK_V_LIST, kinds, (size_t)n_layers, err));
 }
 
-/* The list of those with rotary embeddings. By an interval each such layer has none. */
+/* Writes 1 for a layer with rotary embeddings, else 0. By an interval, each such layer has none. */
 static dcpk_status export_rope_layers(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
                                       const struct dcpk_value *value, struct dcpk_error *err)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optimizers.c - a table of what optimizers keep for a parameter, and one of what their groups
- * have. */
+/* optimizers.c - tables of the states and of the fields of groups that show an optimizer. */
 #include "lib/model/optimizers.h"
 
 #include <stddef.h>
@@ -58,7 +57,7 @@ static const struct optimizer_sign fields[] = {
     {"grad_averaging", "LAMB"},
 };
 
-/* The same of fields that every group has, where their value is True. */
+/* Fields that groups of Adam have as well: signs where their value is True. */
 static const struct optimizer_sign switches[] = {
     {"amsgrad", "Adam with amsgrad"},
     {"maximize", "one that maximizes"},
@@ -80,7 +79,7 @@ const char *dcpk_optimizer_of_slot(const char *slot)
     return sign == NULL ? "one that dcpkit does not know" : sign->optimizer;
 }
 
-/* The first sign counts, and a field more than a state, which several optimizers may have. */
+/* Keeps the first sign of states, which several optimizers may have. */
 static void take_sign(struct dcpk_optimizer_signs *signs, const char *optimizer, const char *key)
 {
     if (signs->optimizer != NULL || optimizer == NULL)
@@ -120,7 +119,7 @@ void dcpk_optimizer_take_field(struct dcpk_optimizer_signs *signs, const char *f
     keep_key(&signs->amsgrad, "bias_correction", field, key);
     if (sign == NULL)
         return;
-    if (!signs->is_by_field)
+    if (!signs->is_by_field) /* a field counts more than a state */
         signs->optimizer = NULL;
     signs->is_by_field = true;
     take_sign(signs, sign->optimizer, key);

@@ -21,12 +21,12 @@ const char *dcpk_optimizer_of_slot(const char *slot);
 /* Take the name of a state of a parameter. */
 void dcpk_optimizer_take_slot(struct dcpk_optimizer_signs *signs, const char *slot,
                               const char *key);
-/* True if the value of a group's field is a sign, where it is True. */
+/* True if a group's field is a sign where its value is True. */
 bool dcpk_optimizer_asks_value(const char *field);
-/* Take the name of a group's field, and its value where that is asked for. */
+/* Take the name of a group's field; is_true: its value, if dcpk_optimizer_asks_value. */
 void dcpk_optimizer_take_field(struct dcpk_optimizer_signs *signs, const char *field,
                                const char *key, bool is_true);
-/* After the last name: optimizers that are known by what they lack. */
+/* After the last name: find optimizers that are known by names that they lack. */
 void dcpk_optimizer_end_signs(struct dcpk_optimizer_signs *signs);
 
 #endif
