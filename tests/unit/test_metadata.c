@@ -270,7 +270,7 @@ static const struct {
     {"small again", 10, 0, false},
     {"fits still", 7 * GIB, 0, true},
     {"would pass 8 GiB", GIB, 1, true},
-    {"no file holds it, it has its own", 9 * GIB, 2, true},
+    {"no file holds it, it has its own", 120 * GIB, 2, true}, /* a 16th of all is above 8 GiB */
     {"and the next", 10, 3, false},
 };
 enum { N_PLACED = sizeof placed / sizeof *placed };
@@ -338,6 +338,27 @@ static void lays_out_files(void **state)
     }
     CHECK_EQ_INT(out->files[3].n_bytes, end, "last file");
     dcpk_output_free(out);
+}
+
+/* Another file begins at a 16th of the data, and not below 256 MiB. */
+static void spreads_over_files(void **state)
+{
+    static const struct {
+        size_t n_chunks, n_files;
+        int64_t n_bytes; /* of each */
+    } cases[] = {{8, 4, 100 << 20}, {40, 20, 500 << 20}, {160, 20, GIB - 8192}};
+    int64_t n_bytes[160];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_output *out;
+
+        for (size_t c = 0; c < cases[i].n_chunks; c++)
+            n_bytes[c] = cases[i].n_bytes;
+        out = make_output(n_bytes, cases[i].n_chunks);
+        CHECK_EQ_INT(out->n_files, cases[i].n_files, "files");
+        dcpk_output_free(out);
+    }
 }
 
 static void check_places(const struct dcpk_checkpoint *ckpt, const struct dcpk_output *out,
@@ -450,6 +471,7 @@ int main(void)
         cmocka_unit_test(reads_objects_that_are_shared),
         cmocka_unit_test(notes_what_it_leaves_out),
         cmocka_unit_test(lays_out_files),
+        cmocka_unit_test(spreads_over_files),
         cmocka_unit_test(reads_what_it_writes),
         cmocka_unit_test(writes_in_pieces),
     };

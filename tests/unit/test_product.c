@@ -99,10 +99,11 @@ static void run_round(struct round *r, const struct dcpk_host_kernels *kernels)
         .kernels = kernels, .n_threads = 1, .memory_bytes = DCPK_EXEC_MIN_MEMORY_BYTES};
     struct dcpk_checkpoint *ckpt = fake_open(&r->fake, r->label);
     struct dcpk_tensor sum = ckpt->tensors[VALUES];
-    const struct dcpk_computed how = {.values = VALUES,
-                                      .scales = DCPK_NO_SCALES,
-                                      .addend = r->factor,
-                                      .product = {LEFT, RIGHT, r->rank, r->is_turned}};
+    const struct dcpk_computed how = {
+        .values = VALUES,
+        .scales = DCPK_NO_SCALES,
+        .addend = r->factor,
+        .product = {.left = LEFT, .right = RIGHT, .rank = r->rank, .is_turned = r->is_turned}};
     int64_t span[8] = {0, 0, r->rows, r->columns, 0, 0, r->rows, r->columns};
     struct dcpk_piece piece = {.src_rank = 2, .dst_rank = 2, .span = span};
     struct dcpk_view view = {
