@@ -314,6 +314,7 @@ void dcpk_workers_count(const struct dcpk_exec *exec, const struct dcpk_worker *
         stats->read_bytes += workers[i].read_bytes;
         stats->written_bytes += workers[i].written_bytes;
         stats->checked_bytes += workers[i].checked_bytes;
+        stats->n_zero_scales += workers[i].n_zero_scales;
     }
 }
 

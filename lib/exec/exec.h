@@ -23,6 +23,8 @@ struct dcpk_exec_stats { /* of all ranks */
     uint64_t item_bytes; /* of dcpk_exec_check_items: of all items, each place once */
     /* The same: those that a stored checksum covers, except objects that fit a buffer. */
     uint64_t checked_bytes;
+    /* Blocks of fp8 that were written with the scale 0, of numbers that have none in float32 */
+    uint64_t n_zero_scales;
     double seconds;
 };
 

@@ -160,18 +160,20 @@ dcpk_status dcpk_workers_share(const struct dcpk_exec *exec, const struct dcpk_w
                                struct dcpk_error *err)
 {
     struct dcpk_exec_stats moved = {0};
-    uint64_t sums[3];
+    uint64_t sums[4];
 
     dcpk_workers_count(exec, workers, &moved);
     sums[0] = moved.read_bytes;
     sums[1] = moved.written_bytes;
     sums[2] = moved.checked_bytes;
+    sums[3] = moved.n_zero_scales;
     st = dcpk_ranks_sum(exec->ranks, sums, DCPK_COUNT(sums), st, err);
     if (st != DCPK_OK)
         return st;
     elsewhere->read_bytes += sums[0] - moved.read_bytes;
     elsewhere->written_bytes += sums[1] - moved.written_bytes;
     elsewhere->checked_bytes += sums[2] - moved.checked_bytes;
+    elsewhere->n_zero_scales += sums[3] - moved.n_zero_scales;
     return DCPK_OK;
 }
 

@@ -142,6 +142,7 @@ static void put_scale(const struct blocks *b, float scale, int64_t col)
         *to = (uint8_t)(ilogbf(scale) + EXPONENT_OFFSET);
     else
         memcpy(to, &scale, sizeof scale);
+    b->worker->n_zero_scales += scale == 0;
 }
 
 /* The box has an element that is not finite. */
@@ -192,7 +193,7 @@ static dcpk_status blocks_gather(struct blocks *b, const struct dcpk_box_tree *p
             return refuse_elem(b, err);
         memcpy(&amax, &bits, sizeof amax);
         s = find_scale(&b->view->blocks->format, amax);
-        if (s.scale == 0)
+        if (s.scale == 0 && b->view->blocks->format.variant != DCPK_FP8_TRANSFORMERS)
             return refuse_scale(b, col, amax, err);
         if (b->view->blocks->gives_scales)
             put_scale(b, s.scale, col);

@@ -74,6 +74,7 @@ struct dcpk_worker {
     struct dcpk_reader reader; /* dcpk_worker_read, for formats that locate chunks */
     uint64_t read_bytes, written_bytes;
     uint64_t checked_bytes; /* against a stored checksum */
+    uint64_t n_zero_scales; /* of blocks of fp8 */
 };
 
 /* exec->n_threads of them; NULL and err on failure. */

@@ -273,6 +273,18 @@ static const struct dcpk_output_step steps[] = {{dcpk_output_job_begin_folder, f
                                                 {dcpk_output_job_publish, false},
                                                 {NULL, false}};
 
+/* A variant without a least scale loses blocks of tiny numbers: that of transformers, by its name.
+ */
+static void note_zero_scales(struct dcpk_conversion *c)
+{
+    if (c->stats.n_zero_scales > 0)
+        dcpk_output_event(c->out, DCPK_EVENT_NOTE, "fp8",
+                          "blocks of fp8 with the scale 0: %" PRIu64 ", as the quantizer of "
+                          "transformers makes of numbers below 448 / 2^128; their zeros are NaN "
+                          "(deepgemm and ue8m0 have a least scale)",
+                          c->stats.n_zero_scales);
+}
+
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     struct dcpk_output_job job = {.env = &c->options->env,
@@ -292,6 +304,7 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
     if (st == DCPK_OK)
         st = dcpk_output_job_run(&job, steps, err);
     c->stats = job.stats;
+    note_zero_scales(c);
     c->resumed_bytes = job.resumed_bytes;
     c->is_complete = st == DCPK_OK && c->target.is_there;
     if (c->is_complete)

@@ -224,6 +224,7 @@ dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *
     if (st == DCPK_OK && stats != NULL) {
         stats->read_bytes += w->elsewhere.read_bytes;
         stats->written_bytes += w->elsewhere.written_bytes;
+        stats->n_zero_scales += w->elsewhere.n_zero_scales;
     }
     return st;
 }

@@ -531,13 +531,20 @@ class HuggingFace(unittest.TestCase):
         done = subprocess.run([DCPKIT, "verify", "--against", self.path("in"), self.path("deepseek")], capture_output=True,
                               text=True)
         self.assertEqual((done.returncode, "1 elements of the weight" in done.stdout.replace("\n" + 20 * " ", " ")), (1, True))
-        for value, variant, folder, why in ((1e-38, ":transformers", "in", "whose scale is 0"),
-                                            (float("nan"), "", "in", f"'{one}'[150, 7] is NaN or infinite"),
-                                            (0, "", "gpt2", "there are no blocks of fp8 for it")):
-            stored[one].fill_(1e-38)[150, 7] = value
+        stored[one].fill_(1e-38)[:, ::2] = 0
+        save_file(stored, self.path("in", "model.safetensors"), metadata={"format": "pt"})
+        says = dcpkit("convert", "--to", "huggingface", "--quantize", "fp8-block:transformers", self.path("in"), self.path("lost"))
+        self.assertRegex(" ".join(says.split()), "blocks of fp8 with the scale 0: [1-9]")
+        made = load_file(self.path("lost", "model.safetensors"))
+        for key, want in quantised(one, stored[one], "transformers").items():
+            self.assertTrue(torch.equal(made[key].view(torch.uint8), want.view(torch.uint8)), key)
+        for most, value, folder, why in ((1e-44, 0, "in", "whose scale is 0"),
+                                         (1e-38, float("nan"), "in", f"'{one}'[150, 7] is NaN or infinite"),
+                                         (1e-38, 0, "gpt2", "there are no blocks of fp8 for it")):
+            stored[one].fill_(most)[150, 7] = value
             save_file(stored, self.path("in", "model.safetensors"), metadata={"format": "pt"})
-            code, says = dcpkit_fails("convert", "--to", "huggingface", "--quantize", "fp8-block" + variant,
-                                      self.path(folder), self.path("none"))
+            code, says = dcpkit_fails("convert", "--to", "huggingface", "--quantize", "fp8-block", self.path(folder),
+                                      self.path("none"))
             self.assertEqual((code, why in says), (3, True), says)
             self.assertFalse(os.path.exists(self.path("none")))
 
