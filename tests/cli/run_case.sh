@@ -29,6 +29,7 @@ mkdir "$work/tmp" "$work/got"
 TMP=$work/tmp GOT=$work/got
 TOOLS=$(realpath "$here/../../tools")
 export DCPKIT MANGLE SAMPLES TMP GOT TOOLS
+export OMPI_MCA_orte_tmpdir_base=$work/mpi # of this case: tests/CMakeLists.txt says why
 
 status=0
 (cd "$TMP" && BASH_ENV="$here/helpers.bash" bash -u "$case_file" >"$work/stdout" 2>"$work/stderr" </dev/null) || status=$?
